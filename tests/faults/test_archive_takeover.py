@@ -56,6 +56,14 @@ class Pair:
     def __init__(self, one: PairedHub, two: PairedHub, nodes: list[Node], server: S3Server) -> None:
         self.one, self.two, self.nodes, self.server = one, two, nodes, server
 
+    def store_and_lose(self) -> None:
+        """Let the first hub store what gets into no archive, and lose it with its disk."""
+        self.server.kill()
+        stored = acked(self.one)
+        wait_for(lambda: acked(self.one) > stored + 200, why="stored, and in no archive")
+        self.one.kill()
+        shutil.rmtree(self.one.folder)
+
     def goes_on(self, hub: PairedHub, messages: int = 300) -> None:
         """Wait until the hub has taken over, and nodes have brought it so many messages."""
         wait_for(lambda: hub.is_active, GIVE_UP_S, "it takes over")
@@ -99,8 +107,8 @@ def pair(tmp_path: Path, postgres: PostgresServer, server: S3Server) -> Iterator
 def lose_the_first(tmp_path: Path, postgres: PostgresServer, server: S3Server) -> list[str]:
     """Lose the active hub with its disk; return what is missing or doubled at the end."""
     with pair(tmp_path, postgres, server) as hubs:
-        hubs.one.kill()
-        shutil.rmtree(hubs.one.folder)
+        hubs.store_and_lose()
+        server.start()
         hubs.goes_on(hubs.two)
         hubs.archives(hubs.two, tmp_path)
         hubs.settle(hubs.two)
@@ -159,11 +167,7 @@ def test_one_that_stood_still_writes_nothing_and_is_the_standby_then(
 def test_an_archive_that_is_away_delays_no_takeover(
         tmp_path: Path, postgres: PostgresServer, server: S3Server) -> None:
     with pair(tmp_path, postgres, server) as hubs:
-        server.kill()
-        stored = acked(hubs.one)
-        wait_for(lambda: acked(hubs.one) > stored + 200, why="stored, and in no archive")
-        hubs.one.kill()
-        shutil.rmtree(hubs.one.folder)
+        hubs.store_and_lose()
         hubs.goes_on(hubs.two)
         assert metric(JOINING, hubs.two) == 1.0
         assert hubs.two.get("/api/v1/archive")["state"] == "joining"
