@@ -48,7 +48,7 @@ class AgentInbox:
         self._counts = counts
         self._over_rate = over_rate
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
-        self._ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
+        self.ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
 
     @property
     def handlers(self) -> Mapping[type, MessageHandler]:
@@ -184,18 +184,15 @@ class AgentInbox:
         seconds = self._seconds.get((node_id, is_backfill))
         if seconds is None:
             seconds = self._seconds[node_id, is_backfill] = SampleSecondAligner()
-            if (tick := self._ticks.get(node_id)) is not None:
+            if (tick := self.ticks.get(node_id)) is not None:
                 seconds.follow(tick, message.taken_at, t)
         second = max(1, min(int(now), seconds.of(t)))
         self.note_tick(node_id, SampleTick(message.taken_at, second))
         return second
 
-    def tick_of(self, node_id: str) -> SampleTick | None:
-        return self._ticks.get(node_id)
-
     def note_tick(self, node_id: str, tick: SampleTick) -> None:
         """Note the second that was given to a Frame, also before this hub started."""
-        self._ticks[node_id] = tick
+        self.ticks[node_id] = tick
 
 
 def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:

@@ -52,6 +52,7 @@ class FleetStateMachine:
         self._ticked_mono: float | None = None
         self._events = self._event_table()
         self._messages = self._inbox.handlers
+        self.ticks = self._inbox.ticks  # by which the next hub cuts seconds as this one
 
     def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         return self._events[type(event)](event, now, mono)
@@ -273,15 +274,7 @@ class FleetStateMachine:
         whatever checkpoints say."""
         self.streams.begin_from_archive(streams)
         for node_id, tick in ticks.items():
-            self.note_tick(node_id, *tick)
-
-    def tick_of(self, node_id: str) -> tuple[float, int] | None:
-        """Return when the node's last Frame was taken, and the second that it was given: the next
-        hub cuts seconds as this one."""
-        return self._inbox.tick_of(node_id)
-
-    def note_tick(self, node_id: str, taken_at: float, second: int) -> None:
-        self._inbox.note_tick(node_id, SampleTick(taken_at, second))
+            self._inbox.note_tick(node_id, SampleTick(*tick))
 
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)

@@ -9,6 +9,7 @@ from gpudeck.contract.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Invent
 from ..fleet.agent_streams import AgentStream
 from ..fleet.events import FleetEvent
 from ..fleet.node_budget import Spent
+from ..fleet.sample_seconds import SampleTick
 from ..fleet.sequence_ledger import SequenceLedger
 from ..fleet.state_machine import FleetStateMachine
 from ..history.ingest.headlog import CARRIED, HeadLogEntry
@@ -56,7 +57,7 @@ def encode_nodes(machine: FleetStateMachine, now: float, mono: float) -> list[tu
         machine.fleet.snapshot(node),
         [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
          for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []),
-        machine.allowances.entries(node_id, now - mono), now, machine.tick_of(node_id))))
+        machine.allowances.entries(node_id, now - mono), now, machine.ticks.get(node_id))))
         for node_id, node in machine.fleet.nodes.items()]
 
 
@@ -80,7 +81,7 @@ def restore(machine: FleetStateMachine, data: bytes) -> None:
     if saved.frame is not None:
         machine.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     if saved.tick is not None:
-        machine.note_tick(saved.hello.node_id, *saved.tick)
+        machine.ticks[saved.hello.node_id] = SampleTick(*saved.tick)
     machine.streams.restore(saved.hello.node_id, {
         stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
     for entry in saved.events:
