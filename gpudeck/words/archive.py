@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from .actions import age, many
+from gpudeck.words.actions import age, many
 
 # As docs/scale.md advises to alert: a journal holds a day of copies at most.
 LATE_S = 3_600.0
