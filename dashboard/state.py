@@ -84,6 +84,16 @@ class HubState:
         ends if another hub has taken over."""
         self._store.confirm()
 
+    @property
+    def term(self) -> int | None:
+        """Number of this hub's turn; None: no other hub can use this state."""
+        return self._store.term
+
+    def check_term(self) -> None:
+        """Check from a native thread that no other hub has had its turn since. Raises
+        StateUnavailableError, also where that cannot be known."""
+        self._store.check_term()
+
     def started(self) -> None:
         self._store.started()
 

@@ -77,7 +77,11 @@ class MemoryBucket:
 
 
 def tiered(folder: Path, bucket: MemoryBucket | S3Bucket, hub: str = "a") -> TieredArchive:
-    return TieredArchive(folder, ArchiveIndex(folder, URL), cast(Any, bucket), hub)
+    return TieredArchive(folder, ArchiveIndex(folder, URL), cast(Any, bucket), hub, alone)
+
+
+def alone() -> None:
+    """Check of the term of a hub that shares its state with no other."""
 
 
 class _EvictingArchive(TieredArchive):
@@ -96,9 +100,9 @@ class _EvictingArchive(TieredArchive):
 
 
 def evicting(folder: Path, bucket: MemoryBucket) -> TieredArchive:
-    return _EvictingArchive(folder, ArchiveIndex(folder, URL), bucket, "a")
+    return _EvictingArchive(folder, ArchiveIndex(folder, URL), bucket, "a", alone)
 
 
 def mover(archive: TieredArchive, files: HistoryFiles, cache_bytes: int = 10**9) -> ArchiveMover:
     return ArchiveMover(archive, files, HistoryRetention(10**9), 86_400.0, cache_bytes, None,
-                        lambda _: None)
+                        None, lambda _: None)

@@ -36,7 +36,7 @@ FLOORS = {
                 "cli prometheus words", "estimate settings", "client", "pool", "service"),
     "dashboard/history": ("storage", "columns", "ingest", "files", "reads",
                           "views usage_names inventory mps_usage prometheus", "report_views",
-                          "api", "wiring"),
+                          "api archive_api", "wiring"),
 }
 FLOOR = {(folder, package): number for folder, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}

@@ -29,6 +29,7 @@ declare namespace Hub {
     V extends "GET addresses" ? AddressList :
     V extends "GET advice" ? AdviceList :
     V extends "GET alerts" ? AlertList :
+    V extends "GET archive" ? ArchiveView :
     V extends "GET audit" ? AuditRecordList :
     V extends "GET block" ? PastBlockView :
     V extends "GET brakes" ? BrakesView :
@@ -333,6 +334,17 @@ declare namespace Hub {
   interface ApprovalViewList {
     items: ApprovalView[];
     next: string | null;
+  }
+
+  interface ArchiveView {
+    state: "archiving" | "failed" | "joining" | "none";
+    failed_since: number | null;
+    why: string | null;
+    behind_s: number | null;
+    files: number;
+    bytes: number;
+    waiting_files: number;
+    single_copy_nodes: number;
   }
 
   interface AuditBreakView {
@@ -2221,6 +2233,7 @@ declare namespace Hub {
     coverage: number | null;
     co2_g_per_kwh: number | null;
     backfilling: number;
+    joining: boolean;
   }
 
   interface ReportItem {

@@ -13,12 +13,13 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
-from gpudeck.client.hub import tls_context
+from gpudeck.client.hub import Client, tls_context
 from gpudeck.contract.wire import Call, Challenge, Refused, encode
 from gpudeck.errors import CommandError
 from gpudeck.network.keys import spaced
 from gpudeck.network.trouble import proxy_words, unreached_words
 from gpudeck.pool.connection import PoolConnection
+from gpudeck.words.archive import archive_words
 
 from ..backends.check import DoctorCheck, Verdict
 from ..link.identity import (
@@ -63,6 +64,7 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path, env: Mapping[str, str
     yield check("ok", f"{hub} answers, {safe}")
     yield clock_check(skew_s)
     yield _pinned(hub, tls, data)
+    yield from archive_checks(hub, tls, env, time.time())
 
 
 def _hub_trouble(error: Exception) -> str:
@@ -105,6 +107,22 @@ def clock_check(skew_s: float | None) -> DoctorCheck:
         f"{abs(skew_s):.0f} s {side} the hub's",
         "run a time service on both (chrony, systemd-timesyncd): history uses this clock, and "
         "a hub refuses samples from the future")
+
+
+def archive_checks(hub: str, tls: ssl.SSLContext | None, env: Mapping[str, str], now: float
+                   ) -> Iterator[DoctorCheck]:
+    """Yield what the hub knows of the archive of its history, for who has a token."""
+    token = env.get("GPUDECK_TOKEN", "").strip()
+    if not token:
+        return
+    check = partial(DoctorCheck, "archive", "Archive")
+    try:
+        archive = Client(hub, token, WITHIN_S, tls).hub.get("archive")
+    except CommandError as error:
+        yield check("not checked", str(error))
+        return
+    for word in archive_words(archive, now):
+        yield check(word.verdict, word.says, word.remedy)
 
 
 def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:

@@ -109,14 +109,14 @@ def _own_archive(args: argparse.Namespace) -> dict[str, Any]:
     index = ArchiveIndex.open_existing(folder)
     if index is None:
         raise CommandError(f"the history in {folder} has no archive", ExitCode.USAGE)
-    owner = ArchiveOwner(folder, S3Bucket(index.url, os.environ), this_host())
+    owner = ArchiveOwner(folder, S3Bucket(index.url, os.environ), this_host(), lambda: None)
     try:
         former = owner.read_owner()
         owner.take()
     except S3Error as error:
         raise CommandError(f"{index.url}: {error}", ExitCode.CANNOT_START) from error
     return {"archive": index.url, "owner": this_host(),
-            "before": "nobody" if former is None else former[1]}
+            "before": "nobody" if former is None else former.hub}
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {

@@ -49,7 +49,7 @@ class AgentInbox:
         self._over_rate = over_rate
         # By node id; of what is live, and of what is made up for.
         self._seconds: tuple[dict[str, SampleSecondAligner], ...] = {}, {}
-        self._ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
+        self.ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
 
     @property
     def handlers(self) -> Mapping[type, MessageHandler]:
@@ -93,6 +93,8 @@ class AgentInbox:
 
     def _event(self, link: AgentLinkState, event: wire.Event, payload: bytes, now: float,
                mono: float) -> Effects:
+        if must_wait(link, event):
+            return []
         if is_of_others(self._fleet, link.node, event):
             self._counts["of_others"] += 1
             return _settle_one(link, event.seq)
@@ -101,6 +103,8 @@ class AgentInbox:
 
     def _frame(self, link: AgentLinkState, frame: wire.Frame, payload: bytes, now: float,
                mono: float) -> Effects:
+        if must_wait(link, frame):
+            return []
         if excess := excess_of_tasks(self._allowances, self._fleet, link.node, frame, mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         node = link.node
@@ -183,15 +187,24 @@ class AgentInbox:
         seconds = self._seconds[is_backfill].get(node_id)
         if seconds is None:
             seconds = self._seconds[is_backfill][node_id] = SampleSecondAligner()
-            if (tick := self._ticks.get(node_id)) is not None:
+            if (tick := self.ticks.get(node_id)) is not None:
                 seconds.follow(tick, frame.taken_at, t)
         second = max(1, min(int(now), seconds.of(t)))
-        self._ticks[node_id] = SampleTick(frame.taken_at, second)
+        self.ticks[node_id] = SampleTick(frame.taken_at, second)
         return second
 
     def note_tick(self, node_id: str, tick: SampleTick) -> None:
         """Note the second that was given to a Frame, also before this hub started."""
-        self._ticks[node_id] = tick
+        self.ticks[node_id] = tick
+
+
+def must_wait(link: AgentLinkState, message: wire.Sequenced) -> bool:
+    """Return whether a message is earlier than its connection, and too long for a Backfill, which
+    would wait: it is brought again once it is known what another hub has archived."""
+    if link.received.is_waiting and message.seq <= link.node.hello.last_seq:
+        link.received.must_bring = True
+        return True
+    return False
 
 
 def _settle_one(link: AgentLinkState, seq: int) -> Effects:

@@ -24,14 +24,20 @@ class AgentStream:
     applied: int = 0
     last_ack: Ack | None = None  # on the present connection
     archived: ArchivedSpans = UNSET  # of what is stored; unset: there is no archive of seconds
+    is_waiting: bool = False  # what another hub has archived of it is not known yet
 
     @property
     def acked(self) -> int:
         return self.stored.settled
 
     def settle(self, upto: int) -> None:
-        self.ledger.settle(upto)
-        self.stored.settle(upto)
+        for ledger in (self.ledger, self.stored):
+            (ledger.begin_after if self.is_waiting else ledger.settle)(upto)
+
+    def join(self, archived: SequenceRanges) -> None:
+        """Note what another hub has archived of it."""
+        self.ledger, self.stored = self.ledger.union(archived), self.stored.union(archived)
+        self.is_waiting = False
 
     def settle_one(self, seq: int) -> None:
         """Settle a message that is accepted and not kept."""
@@ -61,13 +67,15 @@ class AgentStreams:
     def __init__(self) -> None:
         self._of_node: dict[str, dict[str, AgentStream]] = {}  # by node id, then by stream
         self._new_archived: ArchivedSpans = UNSET  # of a new stream
+        self.is_waiting = False  # for what another hub has archived: no earlier message is taken
 
     def of(self, node_id: str) -> dict[str, AgentStream]:
         return self._of_node.get(node_id, {})
 
     def open(self, node_id: str, name: str) -> AgentStream:
         streams = self._of_node.setdefault(node_id, {})
-        stream = streams.pop(name, None) or AgentStream(archived=self._new_archived)
+        stream = streams.pop(name, None) or AgentStream(archived=self._new_archived,
+                                                        is_waiting=self.is_waiting)
         streams[name] = stream  # last: the one in use
         while len(streams) > MAX_STREAMS:
             del streams[next(iter(streams))]
@@ -90,6 +98,24 @@ class AgentStreams:
         for (node_id, name), ranges in archived.items():
             self._of_node.setdefault(node_id, {})[name] = AgentStream(
                 SequenceLedger(ranges), SequenceLedger(ranges))
+
+    def wait(self) -> None:
+        """Wait for what another hub has archived."""
+        self.is_waiting = True
+        for streams in self._of_node.values():
+            for stream in streams.values():
+                stream.is_waiting = True
+
+    def join(self, archived: Streams) -> None:
+        """Note what another hub has archived: nodes bring all else from now on."""
+        self.is_waiting = False
+        for node_id, name in archived:
+            self._of_node.setdefault(node_id, {}).setdefault(name, AgentStream(
+                archived=self._new_archived))
+        for node_id, streams in self._of_node.items():
+            for name, stream in streams.items():
+                stream.join(archived.get((node_id, name), SequenceRanges()))
+        self.note_archived(archived)
 
     def note_archived(self, archived: Streams) -> None:
         """Note what is archived: the next Ack says it, and wakes nobody for it."""

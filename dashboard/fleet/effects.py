@@ -59,6 +59,12 @@ class ArchiveGrown(Struct, frozen=True):
     streams: dict[tuple[str, str], SequenceRanges]
 
 
+class ArchiveJoined(Struct, frozen=True):
+    """Messages that another hub had archived before this one took over."""
+
+    streams: dict[tuple[str, str], SequenceRanges]
+
+
 class StorageFailed(Struct, frozen=True):
     """The disk refuses writes; `dropped` did not fit into memory either."""
 
@@ -131,7 +137,8 @@ class SiteAway(Struct, frozen=True):
 
 
 HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | RecordsStored
-            | StorageFailed | ArchiveGrown | RecordingImported | SitesViewed | SiteHeard | SiteAway)
+            | StorageFailed | ArchiveGrown | ArchiveJoined | RecordingImported | SitesViewed
+            | SiteHeard | SiteAway)
 
 
 # effects

@@ -54,6 +54,22 @@ class SequenceLedger:
         self.settled = upto
         self._rise()
 
+    def begin_after(self, upto: int) -> None:
+        """Leave open what came of messages up to here: another hub may know. What is there already
+        stays."""
+        if upto > self.settled and (self.first or upto + 1) > upto:
+            self._before = self.settled = upto
+            self._rise()
+
+    def union(self, ranges: Iterable[tuple[int, int]]) -> "SequenceLedger":
+        """Return a ledger that has these too."""
+        there = SequenceRanges(self.ranges)
+        for first, last in ranges:
+            there.add_all(first, last)
+        union = SequenceLedger(there)
+        union.duplicates = self.duplicates
+        return union
+
     def seen(self, seq: int) -> bool:
         return seq <= self.settled or seq in self._beyond
 

@@ -52,6 +52,7 @@ class FleetStateMachine:
         self._ticked_mono: float | None = None
         self._events = self._event_table()
         self._messages = self._inbox.handlers
+        self.ticks = self._inbox.ticks  # by which the next hub cuts seconds as this one
 
     def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         return self._events[type(event)](event, now, mono)
@@ -66,6 +67,7 @@ class FleetStateMachine:
             effects.RecordsStored: lambda event, now, mono: self._stored(event.records),
             effects.StorageFailed: lambda event, now, mono: self._not_stored(event),
             effects.ArchiveGrown: lambda event, now, mono: self._archived(event),
+            effects.ArchiveJoined: lambda event, now, mono: self._join_archive(event),
             effects.RecordingImported: lambda event, now, mono: imported.import_recording(
                 self.fleet, self.streams, event, now, mono),
             effects.SitesViewed: lambda event, now, mono: sites.open_sites(self.fleet, event, now),
@@ -203,6 +205,11 @@ class FleetStateMachine:
     def _archived(self, event: effects.ArchiveGrown) -> Effects:
         self.streams.note_archived(event.streams)
         return []
+
+    def _join_archive(self, event: effects.ArchiveJoined) -> Effects:
+        self.streams.join(event.streams)
+        return [effects.CloseLink(at, "earlier messages can be sent now")
+                for node_id, at in self.link_of.items() if self.streams.must_bring(node_id)]
 
     def _not_stored(self, event: effects.StorageFailed) -> Effects:
         first = self.fleet.disk_error is None

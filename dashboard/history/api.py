@@ -136,7 +136,7 @@ class HistoryApi:
         inventory = self._inventory()
         nodes, where = inventory.nodes, self._places(inventory, by)
         there = {gpu for gpu, _ in inventory.gpus()}
-        backfilling = inventory.backfilling()
+        backfilling, places = inventory.backfilling(), self.history.places
 
         def body() -> bytes:
             frame = self.history.usage(source_of(by), 0, *span, nodes)
@@ -149,6 +149,7 @@ class HistoryApi:
             hours, until = self.history.hours_seen(*span, nodes)
             report.coverage = covered_share(hours, span[0], until, there)
             report.backfilling = backfilling
+            report.joining = places is not None and places.is_waiting
             return body_of(form, report, lambda: report_columns(report, where))
 
         return respond_as(form, self.questions.ask(body), f"report_by_{by}", *span)

@@ -50,4 +50,7 @@ def archive_families(archive: ArchiveMover, now: float) -> Iterator[str]:
     if archive.is_at_seal:
         yield single("gpudeck_archive_behind_seconds", "gauge",
                      "Age of the oldest second that is not archived.",
-                     0.0 if info.oldest is None else max(0.0, now - info.oldest))
+                     info.behind_s(now))
+        yield single("gpudeck_archive_joining", "gauge",
+                     "1: what the archive has of before this hub took over is not in its history "
+                     "yet.", float(info.is_joining))

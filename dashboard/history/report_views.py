@@ -65,6 +65,7 @@ class Report(Struct):
     coverage: float | None = None  # of the span, the share that history has; None: not known
     co2_g_per_kwh: float | None = None
     backfilling: int = 0  # nodes that still send what they measured while the hub was away
+    joining: bool = False  # what the archive has of before this hub took over is not there yet
 
 
 def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: ReportPrices,

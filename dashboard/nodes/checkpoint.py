@@ -9,6 +9,7 @@ from gpudeck.contract.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Invent
 from ..fleet.agent_streams import AgentStream
 from ..fleet.events import FleetEvent
 from ..fleet.node_budget import Spent
+from ..fleet.sample_seconds import SampleTick
 from ..fleet.sequence_ledger import SequenceLedger
 from ..fleet.state_machine import FleetStateMachine
 from ..history.ingest.headlog import CARRIED, HeadLogEntry
@@ -38,6 +39,7 @@ class SavedNode(msgspec.Struct):
     events: list[SavedEvent] = []
     spent: dict[str, Spent] = {}  # of what a node may cause, by the wall clock
     saved_at: float = 0.0
+    tick: tuple[float, int] | None = None  # of its last Frame: when it was taken, and its second
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -55,18 +57,20 @@ def encode_nodes(machine: FleetStateMachine, now: float, mono: float) -> list[tu
         machine.fleet.snapshot(node),
         [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
          for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []),
-        machine.allowances.entries(node_id, now - mono), now)))
+        machine.allowances.entries(node_id, now - mono), now, machine.ticks.get(node_id))))
         for node_id, node in machine.fleet.nodes.items()]
 
 
 def restore_all(machine: FleetStateMachine, checkpoints: Iterable[bytes],
                 places: MessagePlaces | None) -> None:
-    """Restore all nodes. Of their messages a folder that was made from the archive has no others
-    than those that are archived."""
+    """Restore all nodes. Of their messages a folder that was made from the archive has those that
+    are archived, those in its files and those in its head log."""
     for data in checkpoints:
         restore(machine, data)
     if places is not None and places.is_restored:
-        machine.begin_from_archive(places.archived, places.ticks)
+        machine.begin_from_archive(places.in_files(), places.ticks)
+    if places is not None and places.is_waiting:
+        machine.streams.wait()
 
 
 def restore(machine: FleetStateMachine, data: bytes) -> None:
@@ -76,6 +80,8 @@ def restore(machine: FleetStateMachine, data: bytes) -> None:
         machine.fleet.inventory(node, inventory)
     if saved.frame is not None:
         machine.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
+    if saved.tick is not None:
+        machine.ticks[saved.hello.node_id] = SampleTick(*saved.tick)
     machine.streams.restore(saved.hello.node_id, {
         stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
     for entry in saved.events:

@@ -45,6 +45,7 @@ class MessageRecorder:
         self._wake = Signal()
         self._stopping = Signal()
         self._rotated_mono = time.monotonic()
+        self._are_nodes_whole = True
 
     def recover(self) -> None:
         """Give the state machine back what the disk holds, before anything else runs."""
@@ -96,6 +97,8 @@ class MessageRecorder:
         size, self._waiting_bytes = self._waiting_bytes, 0
         # Taken in the same moment as the batch: it must not claim what the batch does not hold.
         nodes = encode_nodes(self._machine, time.time(), time.monotonic()) if self._due() else None
+        places = self._history.places
+        self._are_nodes_whole = places is None or not places.is_waiting
         why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
         if why is not None:
             self._waiting = batch + self._waiting
@@ -141,7 +144,7 @@ class MessageRecorder:
             self._log.rotate(carried(nodes))
             needed = self._history.first_segment()
             # Which of them are in files, of all that only dropped segments have.
-            self._history.save_places(has_checkpoints=True)
+            self._history.save_places(has_checkpoints=self._are_nodes_whole)
             self._log.drop_old(needed)
             self._rotated_mono = time.monotonic()
         except Exception as error:

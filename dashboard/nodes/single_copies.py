@@ -59,11 +59,15 @@ class SingleCopyWatch:
             streams.setdefault(key, []).append((first, ranges))
         return streams
 
+    def count(self) -> int:
+        """Return how many nodes have lost what is not archived yet."""
+        return len(self._spans)
+
     def families(self) -> Iterator[str]:
         if self._history.places is not None:
             yield single("gpudeck_archive_single_copy_nodes", "gauge",
                          "Nodes whose journal lost what is not archived yet: the hub's disk has "
-                         "the only copy; the log says of which time.", float(len(self._spans)))
+                         "the only copy; the log says of which time.", float(self.count()))
 
 
 def _words(second: int) -> str:

@@ -49,10 +49,14 @@ class AgentEndpoint:
     def __init__(self, server: BoundedServer, settings: HubSettings, nodes: EnrolmentService,
                  challenge: Callable[[wire.Call], wire.Challenge],
                  submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool],
-                 counters: ServerCounters) -> None:
+                 is_waiting: Callable[[], bool], counters: ServerCounters) -> None:
+        """`is_waiting`: whether earlier messages wait, because the archive may have them."""
         self._ingest = IngestClient(settings, self, counters.add)
         self._counters = counters
-        self.backfills = BackfillQueue(self._take_backfill, is_disk_well)
+        self.backfills = BackfillQueue(self._take_backfill,
+                                       lambda: is_disk_well() and not is_waiting())
+        self._is_waiting = is_waiting
+        self._left_out: set[str] = set()  # links whose backfill had no room while it waited
         self._settings = settings
         self._nodes = nodes
         self._challenge = challenge
@@ -157,11 +161,20 @@ class AgentEndpoint:
 
     def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
         """Queue it, to be taken at our pace when its turn comes."""
-        if self.backfills.is_full:
+        if self.backfills.is_full and self._is_waiting():
+            self._left_out.add(sid)  # what is live comes all the same
+        elif self.backfills.is_full:
             self._refuse(sid, "too many messages at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
             self._submit(RateExceeded(sid, "backfills",
                                       f"{PER_LINK} backfills that wait for their receipt"))
+
+    def take_waiting(self) -> None:
+        """Take what has waited; who found no room for it connects again and brings it."""
+        left_out, self._left_out = self._left_out, set()
+        for sid in left_out & self._links.keys():
+            self.close(sid, "earlier messages can be sent now")
+        self.backfills.wake.set()
 
     def _take_backfill(self, sid: str, part: wire.Backfill) -> None:
         if sid not in self._links:

@@ -10,6 +10,7 @@ from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import (
     ArchiveGrown,
+    ArchiveJoined,
     CloseLink,
     NodeJoined,
     RevokeNode,
@@ -20,8 +21,9 @@ from ..fleet.fleet import Fleet
 from ..fleet.node_names import NodeNames
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
-from ..history.ingest.message_places import StreamsArchived
+from ..history.ingest.message_places import HistoryJoined, StreamsArchived
 from ..history.reads.protocol import History
+from ..history.wiring import SINGLE_COPIES
 from ..runtime.runner import TICK_S, Loop
 from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO
@@ -54,7 +56,9 @@ def build(core: Core) -> Capability:
     agents = AgentEndpoint(
         core.get(BoundedSocketIO).server, core.settings, nodes,
         lambda call: identity.challenge(call, machine.hub_id), effects.submit,
-        lambda: fleet.disk_error is None, core.get(ServerCounters))
+        lambda: fleet.disk_error is None, lambda: machine.streams.is_waiting,
+        core.get(ServerCounters))
+    core.events.listen(HistoryJoined, lambda event: _join(event, core, effects, agents))
     links = core.add(NodeLinks(machine, agents, core.state.confirm))
     anchors = AuditHeadExchange(audit, links.send_to_all)
     effects.add(StreamRecord, recorder.put)
@@ -65,6 +69,7 @@ def build(core: Core) -> Capability:
     effects.add_report(Beat, anchors.beaten)
     backfills = agents.backfills
     copies = SingleCopyWatch(core.get(History), machine)
+    core.join(SINGLE_COPIES, copies.count)
     return Capability(
         hub_metrics=copies.families,
         loops=(Loop("copies", copies.step, SINGLE_COPIES_EVERY_S),
@@ -78,6 +83,14 @@ def build(core: Core) -> Capability:
 def _close(recorder: MessageRecorder, agents: AgentEndpoint) -> None:
     agents.end_ingest()
     recorder.close()
+
+
+def _join(event: HistoryJoined, core: Core, effects: EffectHandlers, agents: AgentEndpoint
+          ) -> None:
+    effects.submit(ArchiveJoined(event.streams))
+    if (places := core.get(History).places) is not None:
+        places.is_waiting = False
+    agents.take_waiting()
 
 
 def _recovered(core: Core, machine: FleetStateMachine, effects: EffectHandlers

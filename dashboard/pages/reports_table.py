@@ -290,6 +290,8 @@ def _most_words(part: ReportPart, most: Item) -> tuple[str, str]:
 def coverage_words(report: Item, now: float) -> str | None:
     """Describe how much of the span the numbers are of; None: of all of it."""
     coverage, backfilling = report["coverage"], report["backfilling"]
+    if report["joining"]:
+        return "History of before this hub took over is being read from the archive."
     if coverage is None or coverage >= 0.995:
         return (f"Backfill under way: {plural(backfilling, 'node')} still "
                 f"{'sends' if backfilling == 1 else 'send'} what was measured while the hub was "

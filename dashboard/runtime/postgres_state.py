@@ -21,6 +21,7 @@ from .postgres_hold import (
     FENCE,
     HOLD_TABLE,
     TAKE_OVER_S,
+    TERM,
     HubHold,
     SteadySession,
     bound,
@@ -196,6 +197,18 @@ class PostgresStateStore:
     def confirm(self) -> None:
         if self._hold is not None:
             self._steady.confirm()
+
+    @property
+    def term(self) -> int | None:
+        return None if self._hold is None else self._hold.term
+
+    def check_term(self) -> None:
+        if self._hold is None:
+            return
+        with self.another() as connection:
+            row = connection.execute(TERM).fetchone()
+        if row is None or row[0] != self._hold.term:
+            raise StateUnavailableError("another hub has taken over this database")
 
     def started(self) -> None:
         self._is_started.set()

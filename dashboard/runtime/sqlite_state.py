@@ -100,6 +100,11 @@ class SqliteStateStore:
     def writes_elsewhere(self) -> int:
         return int(self.connection.execute("pragma data_version").fetchone()[0])
 
+    term: int | None = None
+
+    def check_term(self) -> None:
+        """Do nothing: see `confirm`."""
+
     def confirm(self) -> None:
         """Do nothing: the lock of the data folder is held until the process ends."""
 

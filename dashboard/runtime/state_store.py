@@ -99,6 +99,15 @@ class StateStore(Protocol):
     def confirm(self) -> None:
         """Check that this hub still owns this state; ends the process if not."""
 
+    @property
+    def term(self) -> int | None:
+        """Number of this hub's turn, higher than that of each hub before; None: no other hub can
+        use this state."""
+
+    def check_term(self) -> None:
+        """Check from a native thread that no other hub has had its turn since. Raises
+        StateUnavailableError, also where that cannot be known."""
+
     def started(self) -> None:
         """Note that from now on the hub reads or writes something several times a second."""
 

@@ -27,6 +27,7 @@ from dashboard.cli.history import history as history_command
 from dashboard.cli.hub import hub as hub_command
 from dashboard.history.ingest.message_places import ranges_of
 from dashboard.history.storage.archive_mark import ArchiveMark, get_mark
+from dashboard.history.storage.archive_owner import ArchiveOwner
 from dashboard.history.storage.folder import read
 from dashboard.history.storage.s3 import S3Bucket, S3MissingError
 from gpudeck.contract.wire import GpuFacts
@@ -70,17 +71,19 @@ def value_at(number: int) -> float:
 
 
 class Node:
-    def __init__(self, name: str, folder: Path, hub: HubProcess) -> None:
+    def __init__(self, name: str, folder: Path, *hubs: HubProcess) -> None:
         self.name, self.gpu = name, f"GPU-{name}"
         folder.mkdir()
         self.file = OutboxFile(folder / "journal.db")
         self.outbox = Outbox(self.file)
         self.source = SecondSource(self.gpu)
         self._stop = threading.Event()
-        identity = NodeIdentity(node_key(folder), HubKey(hub.folder).fingerprint, hub.token())
+        identity = NodeIdentity(node_key(folder), HubKey(hubs[0].folder).fingerprint,
+                                hubs[0].token())
         self._acts = ActionStore(folder / "acts.db")
-        config = NodeConfig(hubs=(hub.url,), tls_of=lambda _: None, identity=identity, host=name,
-                            backend=NVML, boot_id="0" * 36, data=folder, acts=self._acts)
+        config = NodeConfig(hubs=tuple(hub.url for hub in hubs), tls_of=lambda _: None,
+                            identity=identity, host=name, backend=NVML, boot_id="0" * 36,
+                            data=folder, acts=self._acts)
         self._thread = threading.Thread(target=run_node, args=(
             config, self.source, self.outbox, self._stop, self.source.wake))
         self._thread.start()
@@ -94,11 +97,11 @@ class Node:
 
 
 @contextmanager
-def nodes_of(hub: HubProcess, folder: Path) -> Iterator[list[Node]]:
+def nodes_of(folder: Path, *hubs: HubProcess) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         nodes = []
         for at in range(NODES):
-            nodes.append(Node(f"n{at}", folder / f"n{at}", hub))
+            nodes.append(Node(f"n{at}", folder / f"n{at}", *hubs))
             stack.callback(nodes[-1].close)
         yield nodes
 
@@ -108,8 +111,11 @@ def url(server: S3Server) -> str:
 
 
 def mark_in(server: S3Server, folder: Path) -> ArchiveMark | None:
+    store = S3Bucket(url(server), server.keys)
+    owner = ArchiveOwner(folder, store, "", lambda: None)
     try:
-        return get_mark(S3Bucket(url(server), server.keys), folder / "mark")
+        owner.read_owner()
+        return get_mark(store, folder / "mark", owner.marks)
     except S3MissingError:
         return None
 
@@ -139,6 +145,13 @@ def seconds_in_files(folder: Path) -> Counter[tuple[str, int, float]]:
 def read_seconds(nodes: list[Node]) -> Counter[tuple[str, int, float]]:
     return Counter((node.gpu, BEGIN + number, value_at(number)) for node in nodes
                    for number in range(1, node.source.number + 1))
+
+
+def flaws_in(folder: Path, nodes: list[Node]) -> list[str]:
+    """Return what is missing or doubled in the files of a hub."""
+    counts, readings = seconds_in_files(folder / "history"), read_seconds(nodes)
+    return [f"{key} {readings[key]} times, {counts[key]} in files"
+            for key in sorted(readings.keys() | counts.keys()) if readings[key] != counts[key]]
 
 
 def back_up(folder: Path, tmp_path: Path) -> None:
@@ -199,7 +212,7 @@ def lose_the_disk(tmp_path: Path, server: S3Server, state: State) -> tuple[list[
         "--archive", url(server), "--archive-after-hours", "0", "--history-raw-hours", "1000",
         "--agent-messages-per-s", "1000")
     with HubProcess(folder, 0, *flags, constants=FAST) as hub, nodes_of(
-            hub, tmp_path) as nodes:
+            tmp_path, hub) as nodes:
         wait_for(lambda: archived(server, tmp_path) > 100, why="something is archived")
         back_up(folder, tmp_path)
         more = archived(server, tmp_path) + 100
@@ -218,9 +231,7 @@ def lose_the_disk(tmp_path: Path, server: S3Server, state: State) -> tuple[list[
         wait_for(lambda: not any(node.outbox.pending for node in nodes), why="all is stored")
         wait_for(lambda: float(BEHIND.findall(hub.ask("/metrics").body.decode())[0]) < 3_600,
                  why="all seconds are archived; events of now wait for the end of their block")
-        counts, readings = seconds_in_files(folder / "history"), read_seconds(nodes)
-        flaws = [f"{key} {readings[key]} times, {counts[key]} in files"
-                 for key in sorted(readings.keys() | counts.keys()) if readings[key] != counts[key]]
+        flaws, readings = flaws_in(folder, nodes), read_seconds(nodes)
         if not flaws:
             check_seqs(hub, nodes)
         return flaws, sum(readings.values())

@@ -24,6 +24,7 @@ from dashboard.history.storage.manifest import digest
 from dashboard.history.storage.s3 import S3Bucket, S3Error, S3ExistsError, S3MissingError
 from dashboard.history.storage.tiered_archive import TieredArchive
 from gpudeck.errors import CommandError
+from tests.buckets import alone
 from tests.integration.hubs import HubProcess, wait_for
 from tests.s3_server import BUCKET, S3Server, SpoiltStore, s3_server
 from tests.unit.histories import Source, differences
@@ -45,10 +46,11 @@ def url(server: S3Server, prefix: str) -> str:
 
 def opened(folder: Path, server: S3Server, prefix: str) -> tuple[EmbeddedHistory, ArchiveMover]:
     at = url(server, prefix)
-    archive = TieredArchive(folder, ArchiveIndex(folder, at), S3Bucket(at, server.keys), "a")
+    archive = TieredArchive(folder, ArchiveIndex(folder, at), S3Bucket(at, server.keys), "a",
+                            alone)
     history = EmbeddedHistory(folder, KEEP, archive)
     history.open()
-    return history, ArchiveMover(archive, history.store.files, KEEP, 3_600.0, 0, None,
+    return history, ArchiveMover(archive, history.store.files, KEEP, 3_600.0, 0, None, None,
                                  lambda _: None)
 
 

@@ -309,6 +309,12 @@ class HistoryMemory:
             del self.pasts[old]
         return past
 
+    def forget_files(self) -> None:
+        """Forget which rows are in files, save beside rows that are in none yet."""
+        for start in [start for start, past in self.pasts.items()
+                      if not past.late and start not in self.closed]:
+            del self.pasts[start]
+
     def close(self, start: int) -> MemoryBlock:
         """Close a block: nothing is placed in it any more."""
         block = self.closed[start] = self.open.pop(start)

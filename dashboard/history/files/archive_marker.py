@@ -33,7 +33,7 @@ class ArchiveMarker:
         self._store = store
         self._places = places
         self._first_number = store.manifest.number
-        self._is_checked = False
+        self._is_checked = self._are_former_deleted = False
         self._lost_files = 0
         self._number = -1  # of the last mark
         self._marked_mono = -EVERY_S
@@ -66,14 +66,27 @@ class ArchiveMarker:
                 self._archive.index.there(file.name) is None for file in moment.files):
             return
         self._check()
+        owner = self._archive.owner
+        owner.check(is_new=False)
+        key, *former = owner.marks
         put_mark(self._archive.folder, self._archive.store, ArchiveMark.of(
             now, moment.number, moment.forgotten, moment.files, spans_of(moment.streams),
-            moment.ticks))
+            moment.ticks), key)
+        # A hub that has taken over since may have read the mark before this one.
+        owner.check(is_new=False)
+        self._delete_former(former)
         with self._store.lock:
             self._places.mark_archived(moment.streams)
         self._store.save_places()
         self._news = moment.streams
         self._number, self._marked_mono, self._marked_at = moment.number, mono, now
+
+    def _delete_former(self, keys: list[str]) -> None:
+        """Delete the marks of earlier turns, once: this one names all that they name."""
+        if not self._are_former_deleted:
+            for key in keys:
+                self._archive.store.delete(key)
+            self._are_former_deleted = True
 
     def _check(self) -> None:
         """Check, before the first mark, that the one there knows no more than this folder: a hub
@@ -81,7 +94,8 @@ class ArchiveMarker:
         if self._is_checked:
             return
         with suppress(S3MissingError, MarkDamagedError):
-            self._check_mark(get_mark(self._archive.store, self._archive.folder / CHECKED))
+            self._check_mark(get_mark(self._archive.store, self._archive.folder / CHECKED,
+                                      self._archive.owner.marks))
         self._is_checked = True
 
     def _check_mark(self, mark: ArchiveMark) -> None:

@@ -7,16 +7,20 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
 from gpudeck.rate import RateLimiter
 
 from ...runtime.runner import Loop
-from ..ingest.message_places import StreamsArchived
+from ...runtime.state_store import StateUnavailableError
+from ..ingest.message_places import HistoryJoined, StreamsArchived
 from ..storage.archive_index import ArchivedFile
+from ..storage.archive_owner import NotOwnerError
 from ..storage.manifest import HistoryFile
 from ..storage.s3 import S3Error, S3WrongError
 from ..storage.tiered_archive import TieredArchive
+from .archive_joiner import ArchiveJoiner
 from .archive_marker import ArchiveMarker
 from .file_set import HistoryFiles
 from .parquet import LAYOUTS
@@ -40,6 +44,12 @@ class ArchiveInfo(NamedTuple):
     failures: int
     error: str | None  # why nothing is archived now
     oldest: int | None = None  # second that is not archived, where it is to be at once
+    is_joining: bool = False  # what is there of before this hub took over is not in history yet
+    failed_since: float | None = None  # UTC
+
+    def behind_s(self, now: float) -> float:
+        """Return the age of the oldest second that is not archived."""
+        return 0.0 if self.oldest is None else max(0.0, now - self.oldest)
 
 
 def is_due(file: HistoryFile, now: float, after_s: float, keep_s: float) -> bool:
@@ -54,9 +64,11 @@ def is_due(file: HistoryFile, now: float, after_s: float, keep_s: float) -> bool
 class ArchiveMover:
     def __init__(self, archive: TieredArchive, files: HistoryFiles, keep: HistoryRetention,
                  after_s: float, cache_bytes: int, marker: ArchiveMarker | None,
-                 publish: Callable[[StreamsArchived], None]) -> None:
+                 joiner: ArchiveJoiner | None,
+                 publish: Callable[[StreamsArchived | HistoryJoined], None]) -> None:
         """`marker`: every file moves as soon as it is written, and marks say what is safe.
-        `publish`: called with what is, on the event loop."""
+        `joiner`: of a hub that shares the archive; before it has joined what is there, nothing
+        moves. `publish`: called with what is safe or joined, on the event loop."""
         self._archive = archive
         self._index = archive.index
         self._files = files
@@ -64,6 +76,10 @@ class ArchiveMover:
         self._after_s = after_s
         self._cache_bytes = cache_bytes
         self._marker = marker
+        self._joiner = joiner
+        self._wake = Event()
+        if self.is_joining:
+            self._wake.set()
         self._publish = publish
         self._pool = ThreadPool(1)
         self._pacer = RateLimiter()
@@ -72,17 +88,28 @@ class ArchiveMover:
         self._retry_mono = 0.0
         self._waiting = 0
         self._error: str | None = None
+        self._failed_since: float | None = None
 
     @property
     def is_at_seal(self) -> bool:
         return self._marker is not None
 
     @property
+    def is_joining(self) -> bool:
+        """True until history has what the archive has of before this hub took over."""
+        return self._joiner is not None and self._joiner.is_waiting
+
+    @property
     def loop(self) -> Loop:
-        return Loop("archive", self._step_beside, EVERY_S)
+        return Loop("archive", self._step_beside, EVERY_S, self._wake)
 
     def _step_beside(self, now: float, mono: float) -> None:
         self._pool.apply(self.step, (now, mono))
+        if self.is_joining and self._error is None:
+            self._wake.set()  # more of it is to be fetched
+        join = None if self._joiner is None else self._joiner.take_news()
+        if join is not None:
+            self._publish(join)
         news = None if self._marker is None else self._marker.take_news()
         if news is not None:
             self._publish(StreamsArchived(news))
@@ -91,7 +118,8 @@ class ArchiveMover:
         there = self._index.files("there")
         return ArchiveInfo(len(there), sum(file.size_bytes for file in there), self._waiting,
                            self._failures, self._error,
-                           None if self._marker is None else self._marker.oldest)
+                           None if self._marker is None else self._marker.oldest,
+                           self.is_joining, self._failed_since)
 
     def step(self, now: float, mono: float) -> None:
         """Never raises: what leaves a native thread would be printed."""
@@ -99,23 +127,28 @@ class ArchiveMover:
             return
         try:
             self._work(now, mono)
-            self._error, self._failed = None, 0
-        except (S3Error, OSError) as error:
-            self._fail(mono, str(error))
+            self._error, self._failed_since, self._failed = None, None, 0
+        except (S3Error, OSError, StateUnavailableError) as error:
+            self._fail(now, mono, str(error))
         except Exception:
             log.exception("archive_failed")
-            self._fail(mono, "it failed; the hub's log says why")
+            self._fail(now, mono, "it failed; the hub's log says why")
 
-    def _fail(self, mono: float, why: str) -> None:
+    def _fail(self, now: float, mono: float, why: str) -> None:
         self._failed += 1
         self._failures += 1
         self._retry_mono = mono + random.uniform(1, min(RETRY_MOST_S, 2.0 ** self._failed + 1))
         if self._error != why or self._pacer.due(why, mono) is not None:
             log.warning("archive_waits why=%r", why)
         self._error = why
+        if self._failed_since is None:
+            self._failed_since = now
 
     def _work(self, now: float, mono: float) -> None:
         until_mono = time.monotonic() + STEP_S
+        if self._joiner is not None and self._joiner.is_waiting and not self._joiner.join(
+                now, until_mono):
+            return
         moment = None if self._marker is None else self._marker.moment()
         listed = {segment.name: segment for segment in (
             [*self._files.manifest.segments.values()] if moment is None else moment.files)}
@@ -132,7 +165,7 @@ class ArchiveMover:
             moment, mono)
         if not due and not leaving and not self._over() and not is_mark_due:
             return
-        self._archive.owner.check(not self._index.files("sending", "there", "leaving"))
+        self._check_owner()
         wrong: S3WrongError | None = None
         for segment in due:
             if time.monotonic() > until_mono:
@@ -146,6 +179,7 @@ class ArchiveMover:
                 continue
             self._waiting -= 1
         for unused in leaving:
+            self._archive.owner.check_term()
             self._archive.store.delete(unused.key)
             self._index.set_state(unused, "deleted", now)
         self._evict(self._over(), listed, now)
@@ -153,6 +187,17 @@ class ArchiveMover:
             self._marker.put(moment, now, mono)
         if wrong is not None:
             raise wrong
+
+    def _check_owner(self) -> None:
+        """Check ownership. Of hubs that share the prefix, one that was here before may have put its
+        entry there after the one whose turn it is."""
+        owner = self._archive.owner
+        try:
+            owner.check(not self._index.files("sending", "there", "leaving"))
+        except NotOwnerError:
+            if self._joiner is None or owner.read_owner() is None:
+                raise
+            self._joiner.claim()
 
     def _send(self, segment: HistoryFile, now: float) -> None:
         if not self._files.manifest.verified([segment]):

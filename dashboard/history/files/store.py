@@ -100,7 +100,8 @@ class HistoryStore:
             return
         with self._saving:
             with self.lock:
-                places.is_restored = places.is_restored and not has_checkpoints
+                places.is_restored = places.is_restored and (
+                    places.is_waiting or not has_checkpoints)
                 record = places.record()
             write_places(self.manifest.folder, record)
 

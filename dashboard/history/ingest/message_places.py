@@ -63,11 +63,21 @@ class StreamsArchived:
     streams: StreamRanges
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryJoined:
+    """Event: history has what the archive had of before this hub took over: these messages."""
+
+    streams: StreamRanges
+
+
 class MessagePlaces:
     def __init__(self, record: PlacesRecord) -> None:
         self.archived = ranges_of(record.archived)
         self.ticks = dict(record.ticks)  # taken_at and second of the last Frame, by node id
         self.is_restored = record.is_restored
+        self.joins = record.joins
+        # True until the loop knows what the archive has of before this hub took over.
+        self.is_waiting = False
         self._open: Blocks = {}
         self._sealing: Blocks = {}  # blocks that are being written
         self._late: Blocks = {}  # what came late, and is being written
@@ -130,6 +140,10 @@ class MessagePlaces:
         self._sealed = {start: block for start, block in self._sealed.items()
                         if block.discard(streams)}
 
+    def join(self, streams: StreamRanges) -> None:
+        """Begin with what another hub has archived. Checkpoints do not know of it yet."""
+        self.archived, self.is_restored = _bounded(streams), True
+
     # -- what is not archived
 
     @property
@@ -151,7 +165,8 @@ class MessagePlaces:
         """Return what the head log does not bring again."""
         return PlacesRecord(spans_of(self.archived), [
             SealedBlockSpans(start, block.first, spans_of(block.streams))
-            for start, block in self._sealed.items()], dict(self.ticks), self.is_restored)
+            for start, block in self._sealed.items()], dict(self.ticks), self.is_restored,
+            self.joins)
 
 
 def _move(source: Blocks, target: Blocks, starts: Iterable[int]) -> None:

@@ -253,6 +253,11 @@ class HistoryIngester:
         self._known_events[start].add(key)
         self._aside(int(t), segment).events[key] = (t, event)
 
+    def forget_files(self) -> None:
+        """Forget what was read of files: there are others now."""
+        self.head.forget_files()
+        self._known_events.clear()
+
     # -- out
 
     def extras(self) -> list[BlockExtras]:

@@ -88,6 +88,16 @@ class ArchiveIndex:
                 self.begin()
         return changed
 
+    def adopt(self, files: Iterable[ArchivedFile]) -> None:
+        """Name files that another hub has put there."""
+        with self.lock:
+            entries = list(files)
+            append_twice(self._folder, COPIES, {"n": self._number + 1,
+                                                "files": [asdict(file) for file in entries]})
+            self._number += 1
+            for file in entries:
+                self._apply(file)
+
     def of(self, name: str) -> ArchivedFile | None:
         return self._files.get(name)
 

@@ -7,6 +7,8 @@ or not: of those the head log has forgotten.
 
 import hashlib
 import zlib
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from msgspec import Struct
 
 from .archive import sync
 from .manifest import HistoryFile, write_whole
-from .s3 import S3Bucket, S3Error, S3WrongError
+from .s3 import S3Bucket, S3Error, S3MissingError, S3WrongError
 
 KEY = "gpudeck-history.mark"
 DRAFT, PLACES = "archive.mark", "archive.places"
@@ -41,12 +43,14 @@ class SealedBlockSpans(Struct, frozen=True, array_like=True):
 
 class PlacesRecord(Struct, frozen=True):
     """`is_restored`: this folder was made from the archive, so that what is archived is all that
-    its hub has, whatever the state says."""
+    its hub has, whatever the state says. `joins`: number of the takeover at which it was begun
+    empty; its history of before is in the archive until the manifest has the same number."""
 
     archived: list[StreamSpans] = []
     sealed: list[SealedBlockSpans] = []
     ticks: Ticks = {}
     is_restored: bool = False
+    joins: int = 0
 
 
 class ArchiveMark(Struct, frozen=True):
@@ -71,23 +75,30 @@ class MarkDamagedError(S3Error):
     """The mark there does not read."""
 
 
-def put_mark(folder: Path, store: S3Bucket, mark: ArchiveMark) -> None:
-    """Write it there, and look that it is whole before anything counts on it."""
+def put_mark(folder: Path, store: S3Bucket, mark: ArchiveMark, key: str) -> None:
+    """Write it there as `key`, and look that it is whole before anything counts on it."""
     data = zlib.compress(msgspec.msgpack.encode(mark))
     path, sha256 = folder / DRAFT, hashlib.sha256(data).hexdigest()
     write_whole(path, data)
-    store.put_file(KEY, path, sha256)
-    if store.get_file(KEY, None, len(data)) != sha256:
-        raise S3WrongError(f"what it gives back as {KEY} is not what was sent")
+    store.put_file(key, path, sha256)
+    if store.get_file(key, None, len(data)) != sha256:
+        raise S3WrongError(f"what it gives back as {key} is not what was sent")
 
 
-def get_mark(store: S3Bucket, path: Path) -> ArchiveMark:
-    """Fetch it, by way of a file at `path`."""
-    store.get_file(KEY, path, MOST_BYTES)
+def get_mark(store: S3Bucket, path: Path, keys: Iterable[str] = (KEY,)) -> ArchiveMark:
+    """Fetch the first of these that is there, by way of a file at `path`."""
+    for key in keys:
+        with suppress(S3MissingError):
+            return _read_mark(store, path, key)
+    raise S3MissingError("there is no mark")
+
+
+def _read_mark(store: S3Bucket, path: Path, key: str) -> ArchiveMark:
+    store.get_file(key, path, MOST_BYTES)
     try:
         return msgspec.msgpack.decode(zlib.decompress(path.read_bytes()), type=ArchiveMark)
     except (zlib.error, msgspec.MsgspecError) as error:
-        raise MarkDamagedError(f"its {KEY} does not read: {error}") from None
+        raise MarkDamagedError(f"its {key} does not read: {error}") from None
     finally:
         path.unlink(missing_ok=True)
 

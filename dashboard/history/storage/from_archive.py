@@ -2,14 +2,16 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .archive import sync
+from .archive import FolderArchive, sync
 from .archive_index import ArchivedFile, ArchiveIndex
 from .archive_mark import ArchiveMark, PlacesRecord, get_mark, write_places
 from .archive_owner import FILE as OWNER_FILE
+from .archive_owner import ArchiveOwner
 from .folder import read
 from .manifest import HistoryFile, Manifest, digest
 from .s3 import S3Bucket, S3Error, S3MissingError
@@ -34,7 +36,7 @@ def make_folder(folder: Path, url: str, store: S3Bucket, replaces: bool) -> Arch
         mark = _mark(store, draft, url)
         _check_lost(folder, mark, replaces)
         for file in mark.history_files:
-            _fetch(store, file, folder, draft, file.made_at + YOUNG_S > mark.at)
+            fetch(store, file, (folder,), draft, file.made_at + YOUNG_S > mark.at)
         _describe(draft, url, mark)
         if (folder / OWNER_FILE).exists():  # `own-archive` came first
             shutil.copy2(folder / OWNER_FILE, draft / OWNER_FILE)
@@ -51,7 +53,9 @@ def make_folder(folder: Path, url: str, store: S3Bucket, replaces: bool) -> Arch
 
 def _mark(store: S3Bucket, draft: Path, url: str) -> ArchiveMark:
     try:
-        return get_mark(store, draft / "mark")
+        owner = ArchiveOwner(draft, store, "", lambda: None)
+        owner.read_owner()
+        return get_mark(store, draft / "mark", owner.marks)
     except S3MissingError as error:
         raise CommandError(f"there is no mark in {url}: no hub with --archive-after-hours 0 has "
                            "written there; bring history back from a backup",
@@ -72,20 +76,36 @@ def _check_lost(folder: Path, mark: ArchiveMark, replaces: bool) -> None:
                            "disk; start it as it is", ExitCode.CANNOT_START)
 
 
-def _fetch(store: S3Bucket, file: HistoryFile, folder: Path, draft: Path, is_young: bool) -> None:
-    """Take a file from the former folder if it is whole there, and a young one from the archive."""
-    path, there = draft / file.name, folder / file.name
-    if ".." in Path(file.name).parts or not path.is_relative_to(draft):
+def fetch(store: S3Bucket, file: HistoryFile, formers: Iterable[Path], folder: Path,
+          is_young: bool) -> None:
+    """Take a file from a former folder if it is whole there, and a young one from the archive. It
+    may be here already."""
+    path = folder / file.name
+    if ".." in Path(file.name).parts or not path.is_relative_to(folder):
         raise S3Error(f"its mark names {file.name[:80]!r}, which is no file of history")
+    if path.exists():
+        return
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    if there.is_file() and there.stat().st_size == file.size_bytes and (
-            digest(there) == file.sha256):
-        os.link(there, path)
+    draft = FolderArchive(folder).draft(file.name)
+    draft.unlink(missing_ok=True)
+    former = next((former / file.name for former in formers
+                   if _is_whole(former / file.name, file)), None)
+    if former is not None:
+        os.link(former, draft)
     elif is_young:
         key = ArchivedFile.of(file).key
-        if store.get_file(key, path, file.size_bytes) != file.sha256:
+        if store.get_file(key, draft, file.size_bytes) != file.sha256:
+            draft.unlink()
             raise S3Error(f"{key} there is not what was put there")
-        path.chmod(0o600)
+        draft.chmod(0o600)
+    else:
+        return
+    draft.replace(path)
+
+
+def _is_whole(path: Path, file: HistoryFile) -> bool:
+    return (path.is_file() and path.stat().st_size == file.size_bytes
+            and digest(path) == file.sha256)
 
 
 def _describe(draft: Path, url: str, mark: ArchiveMark) -> None:

@@ -72,6 +72,7 @@ class Manifest:
         self.segments: dict[str, HistoryFile] = {}
         self.quarantined: list[str] = []
         self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
+        self.takeover = 0  # number of the takeover whose archive is part of it; 0: of none
         self.damaged_lines = 0
         self.number = 0  # of the newest line; names of files carry it
         self._verified: dict[str, tuple[int, int]] = {}
@@ -89,7 +90,7 @@ class Manifest:
     def begin(self, other: "Manifest") -> None:
         """Begin with what another copy has."""
         self.segments, self.number = dict(other.segments), other.number
-        self.forgotten = dict(other.forgotten)
+        self.forgotten, self.takeover = dict(other.forgotten), other.takeover
         self.rewrite()
 
     def read(self) -> bool:
@@ -113,6 +114,7 @@ class Manifest:
             self._verified.pop(name, None)
         for kind, end in line.get("forgot", {}).items():
             self.forgotten[kind] = max(end, self.forgotten.get(kind, 0))
+        self.takeover = max(self.takeover, line.get("takeover", 0))
         for added in line.get("add", ()):
             segment = HistoryFile(**added)
             self.segments[segment.name] = segment
@@ -155,10 +157,13 @@ class Manifest:
         return [segment for segment in list(self.segments.values()) if segment.kind == kind]
 
     def commit(self, add: Iterable[HistoryFile], drop: Iterable[str] = (),
-               forgot: dict[str, int] | None = None) -> None:
-        """Make these files history, and drop those."""
-        line = {"add": [asdict(segment) for segment in add],
-                "drop": list(drop), "forgot": forgot or {}}
+               forgot: dict[str, int] | None = None, takeover: int = 0) -> None:
+        """Make these files history, and drop those. `takeover`: the number of the takeover whose
+        archive they are."""
+        line: dict[str, Any] = {"add": [asdict(segment) for segment in add], "drop": list(drop),
+                                "forgot": forgot or {}}
+        if takeover:
+            line["takeover"] = takeover
         with self._lock:
             self._append_line(line | {"n": self.number + 1})
 
@@ -175,6 +180,7 @@ class Manifest:
     def rewrite(self) -> None:
         with self._lock:
             line = {"n": self.number, "base": True, "forgot": self.forgotten,
+                    "takeover": self.takeover,
                     "add": [asdict(segment) for segment in self.segments.values()]}
             write_twice(self.folder, COPIES, line)
             self._lines = 1

@@ -4,7 +4,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,10 +24,12 @@ TRIES = 2
 
 
 class TieredArchive:
-    def __init__(self, folder: Path, index: ArchiveIndex, store: S3Bucket, hub: str) -> None:
+    def __init__(self, folder: Path, index: ArchiveIndex, store: S3Bucket, hub: str,
+                 check_term: Callable[[], None]) -> None:
+        """`check_term`: raises an error if another hub may be writing there since."""
         self.index = index
         self.store = store
-        self.owner = ArchiveOwner(folder, store, hub)
+        self.owner = ArchiveOwner(folder, store, hub, check_term)
         self.folder = folder
         self._local = FolderArchive(folder)
         self._lock = threading.Lock()
@@ -130,6 +132,7 @@ class TieredArchive:
 
     def send(self, file: ArchivedFile) -> None:
         """Send a file, and look that it is whole there before anything says so."""
+        self.owner.check_term()
         self.store.put_file(file.key, self._local.path(file.name), file.sha256)
         if self.store.get_file(file.key, None, file.size_bytes) != file.sha256:
             if digest(self._local.path(file.name)) != file.sha256:

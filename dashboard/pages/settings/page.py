@@ -13,10 +13,10 @@ from gpudeck.markup import make
 from ..item_lists import Item, ViewContext
 from ..parts import Page, problem
 from ..reading import Parts, Reading, View
-from . import addresses, enrolment, nodes, receivers, sign_ins, teams, tokens, users, you
+from . import addresses, archive, enrolment, nodes, receivers, sign_ins, teams, tokens, users, you
 
-SectionKey = Literal["", "users", "tokens", "nodes", "addresses", "teams", "notices", "sign-ins",
-                     "you"]
+SectionKey = Literal["", "users", "tokens", "nodes", "addresses", "teams", "notices", "history",
+                     "sign-ins", "you"]
 EVERY_S, NODES_S = 5.0, 2.0
 SLOW_S = 15.0  # thousands of nodes are many bytes
 
@@ -80,6 +80,11 @@ def read_receivers(client: Client, context: ViewContext, view: SettingsView) -> 
                    receivers.receivers_list(listed, waiting, rules, context))
 
 
+def read_archive(client: Client, context: ViewContext, view: SettingsView) -> Content:
+    there = client.hub.get("archive")
+    return Content(archive.archive_size(there), archive.archive_parts(there, context))
+
+
 def read_sign_ins(client: Client, context: ViewContext, view: SettingsView) -> Content:
     attempts = client.hub.items("sign-ins") if context.is_admin else None
     return Content(sign_ins.everywhere_button(), sign_ins.sessions_list(
@@ -110,6 +115,8 @@ SECTIONS = (
             "pattern. Nobody is counted twice.", read_teams),
     Section("notices", "Notifications", "Receivers of alerts: webhooks, e-mail addresses and the "
             "owners of tasks.", read_receivers),
+    Section("history", "History", "Archive of history in S3: whether files reach it, and how far "
+            "it is behind.", read_archive),
     Section("sign-ins", "Sign-ins", "Where you are signed in. End sessions you do not recognize.",
             read_sign_ins, is_for_admins=False),
     Section("you", "You", "Your account on this hub.", read_you, is_for_admins=False),

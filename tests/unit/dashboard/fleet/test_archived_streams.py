@@ -3,7 +3,13 @@ more than its archive."""
 
 from msgspec import UNSET
 
-from dashboard.fleet.effects import ArchiveGrown, LinkClosed, RecordsStored
+from dashboard.fleet.effects import (
+    ArchiveGrown,
+    ArchiveJoined,
+    CloseLink,
+    LinkClosed,
+    RecordsStored,
+)
 from dashboard.fleet.sample_seconds import SHIFT_MOST_S, SampleSecondAligner, SampleTick
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.history.ingest.message_places import MessagePlaces, spans_of
@@ -89,6 +95,65 @@ def test_a_frame_that_a_later_segment_carries_is_not_stored_there() -> None:
         new.recover(entry)
     welcome = welcome_of(AgentLink(new))
     assert (welcome.acked_seq, welcome.spans) == (3, ())
+
+
+def waiting() -> FleetStateMachine:
+    """Return the state machine of a hub that has just taken over; the database has checkpoints of
+    the one before."""
+    former = FleetStateMachine("hub", 1)
+    stored(AgentLink(former), *range(1, 9))
+    places = MessagePlaces(PlacesRecord(is_restored=True, joins=1))
+    places.is_waiting = True
+    machine = FleetStateMachine("hub", 2)
+    restore_all(machine, [data for _, data in encode_nodes(former, NOW, MONO)], places)
+    machine.streams.begin_archive(places.archived)
+    return machine
+
+
+def test_a_hub_that_took_over_claims_nothing_of_what_another_one_stored() -> None:
+    machine = waiting()
+    agent = AgentLink(machine)
+    assert (welcome_of(agent).acked_seq, welcome_of(agent).spans) == (0, ())
+    assert welcome_of(agent).archived == ()
+    assert stored(agent, 9, 10) == [Ack(0, (Span(9, 10),), ())]
+    agent.send(Beat("ok", 0.1, 0, 0, first_seq=4))  # 1 to 3 are archived, as this node knows
+    assert stored(agent, 11) == [Ack(3, (Span(9, 11),), ())]
+    stream = machine.streams.of("n1")["s1"]
+    assert (stream.ledger.lost, stream.ledger.missing) == (0, 5)
+    machine.handle(ArchiveJoined({KEY: SequenceRanges([(1, 6)])}), NOW, MONO)
+    assert not machine.streams.is_waiting
+    assert [record.seq for seq in (3, 4, 5, 6, 7, 8, 9)
+            for record in records(agent.tick(seq))] == [7, 8]
+    assert stored(agent, 12) == [Ack(6, (Span(9, 12),), (Span(1, 6),))]
+    agent.send(Beat("ok", 0.1, 0, 0, first_seq=7))
+    assert (stream.ledger.lost, stream.ledger.missing, stream.ledger.settled) == (0, 0, 12)
+
+
+def test_streams_of_others_are_joined_and_new_ones_do_not_wait() -> None:
+    machine = waiting()
+    archived = {KEY: SequenceRanges(), ("n9", "s9"): SequenceRanges([(1, 4)])}
+    machine.handle(ArchiveJoined(archived), NOW, MONO)
+    assert machine.streams.of("n9")["s9"].acked == 4
+    assert not machine.streams.open("n2", "s2").is_waiting
+
+
+def test_an_earlier_message_that_comes_by_itself_waits_too() -> None:
+    machine = waiting()
+    agent = AgentLink(machine, last_seq=8)
+    assert records(agent.tick(8)) == ()
+    assert [record.seq for record in records(agent.tick(9))] == [9]
+    [close] = machine.handle(ArchiveJoined({KEY: SequenceRanges([(1, 7)])}), NOW, MONO)
+    assert isinstance(close, CloseLink)
+    assert [record.seq for record in records(agent.tick(8))] == [8]
+
+
+def test_a_checkpoint_says_how_seconds_were_cut() -> None:
+    former = FleetStateMachine("hub", 1)
+    stored(AgentLink(former), 1, 2)
+    assert "n1" in former.ticks
+    machine = FleetStateMachine("hub", 2)
+    restore_all(machine, [data for _, data in encode_nodes(former, NOW, MONO)], None)
+    assert machine.ticks == former.ticks
 
 
 def test_what_lies_before_it_is_asked_for_until_the_node_says_that_it_has_none() -> None:

@@ -1,8 +1,10 @@
 """State machine of the fleet: events in, effects out; and what it keeps over a restart."""
 
 import random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dashboard.fleet import views
 from dashboard.fleet.effects import (
@@ -44,10 +46,9 @@ class AgentLink:
     """Connection of an agent to a hub's state machine, with a separate clock."""
 
     def __init__(self, machine: FleetStateMachine, link: str = "a", node_id: str = "n1",
-                 stream: str = "s1",
-                 mono: float = MONO) -> None:
+                 stream: str = "s1", mono: float = MONO, **fields: Any) -> None:
         self.machine, self.link, self.mono = machine, link, mono
-        self.effects = self.send(hello(node_id, stream))
+        self.effects = self.send(replace(hello(node_id, stream), **fields))
         if not any(isinstance(effect, CloseLink) and effect.link == link
                    for effect in self.effects):
             self.effects += self.send(Inventory(1, (facts(node_id, 0), facts(node_id, 1))))

@@ -40,7 +40,8 @@ class Hub:
         self.history.open()
         store = self.history.store
         self.mover = ArchiveMover(self.archive, store.files, KEEP, 0.0, 10**9,
-                                  ArchiveMarker(self.archive, store, self.places), lambda _: None)
+                                  ArchiveMarker(self.archive, store, self.places), None,
+                                  lambda _: None)
         self.mono = 0.0
 
     def fill(self, source: Source, start: int, end: int) -> None:

@@ -65,7 +65,7 @@ def report(*items: dict[str, Any], by: str = "user", **more: Any) -> dict[str, A
               "idle_cost": sum(idle_costs) if idle_costs else None}
     return {"by": by, "start": START, "end": END, "since": START - DAY_S, "price_gpu_hour": None,
             "price_kwh": None, "items": list(items), "total": total, "coverage": 1.0,
-            "co2_g_per_kwh": None, "backfilling": 0} | more
+            "co2_g_per_kwh": None, "backfilling": 0, "joining": False} | more
 
 
 def page_of(usage_answer: dict[str, Any], now: float = NOW, **fields: Any) -> Sent:
@@ -386,7 +386,8 @@ def test_the_list_has_the_colours_of_the_figure(show: str) -> None:
 
 
 def test_how_much_of_the_span_is_known_stands_above_the_numbers() -> None:
-    span = {"start": 0, "end": 10 * DAY_S, "coverage": 0.5, "backfilling": 0}
+    span = {"start": 0, "end": 10 * DAY_S, "coverage": 0.5, "backfilling": 0,
+            "joining": False}
     assert coverage_words(span, 20 * DAY_S) == (
         "History covers 5.0 of 10.0 days (50 %) of this span.")
     assert coverage_words(span, 8 * DAY_S) == (

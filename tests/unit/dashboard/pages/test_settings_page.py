@@ -130,14 +130,14 @@ class EmptyHub(HubConnection):
         self.paths.append(path.partition("?")[0])
         yield io.BytesIO(json.dumps({
             "items": [], "next": None, "total": 0, "muted": 0, "has_mail": False, "kinds": KINDS,
-            "fleet": None, "nodes": [], **context_of(self._role).person,
+            "fleet": None, "nodes": [], "state": "none", **context_of(self._role).person,
             **(place() if path.startswith("enrolments/") else {})}).encode())
 
 
 ASKED = {
     "users": ["sessions", "users"], "tokens": ["tokens"], "nodes": ["nodes", "enrolments", "hold"],
     "addresses": ["addresses"], "teams": ["teams"], "notices": ["receivers", "notices", "rules"],
-    "sign-ins": ["sign-ins", "sessions"], "you": []}
+    "history": ["archive"], "sign-ins": ["sign-ins", "sessions"], "you": []}
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
