@@ -9,7 +9,7 @@ EDGE = 0.15
 SHIFT_MOST_S = 0.5 + EDGE
 
 
-class SampleTick(Struct, frozen=True, gc=False):
+class SampleTick(Struct, frozen=True, gc=False, array_like=True):
     """Time at which a sample was taken, by its node's clock, and the second that it was given."""
 
     taken_at: float

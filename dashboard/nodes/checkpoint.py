@@ -39,7 +39,7 @@ class SavedNode(msgspec.Struct):
     events: list[SavedEvent] = []
     spent: dict[str, Spent] = {}  # of what a node may cause, by the wall clock
     saved_at: float = 0.0
-    tick: tuple[float, int] | None = None  # of its last Frame: when it was taken, and its second
+    tick: SampleTick | None = None  # of its last Frame
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,7 +81,7 @@ def restore(machine: FleetStateMachine, data: bytes) -> None:
     if saved.frame is not None:
         machine.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     if saved.tick is not None:
-        machine.ticks[saved.hello.node_id] = SampleTick(*saved.tick)
+        machine.ticks[saved.hello.node_id] = saved.tick
     machine.streams.restore(saved.hello.node_id, {
         stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
     for entry in saved.events:

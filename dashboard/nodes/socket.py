@@ -118,24 +118,18 @@ class AgentEndpoint:
 
     def take_passed(self, sid: str, payload: bytes) -> None:
         """Take a message that the ingest process has decoded and found within the rate."""
-        if self._is_open(sid):
+        if is_open(self._links.get(sid)):
             try:
                 self._take(sid, wire.decode_passed(payload), payload)
             except Exception as error:
                 self._end_for(sid, error)
 
     def take_excess(self, sid: str, excess: Exceeded) -> None:
-        if self._is_open(sid):
+        if is_open(self._links.get(sid)):
             try:
                 self._submit(RateExceeded(sid, excess.what, excess.most))
             except Exception as error:
                 self._end_for(sid, error)
-
-    def _is_open(self, sid: str) -> bool:
-        """Return whether a connection goes on; of one that is about to end many messages are on
-        their way then."""
-        link = self._links.get(sid)
-        return not (link is None or link.peer.is_ending)
 
     def _end_for(self, sid: str, error: Exception) -> None:
         """End the one connection whose message failed."""
@@ -256,6 +250,12 @@ class AgentEndpoint:
     @property
     def count(self) -> int:
         return len(self._links)
+
+
+def is_open(link: AgentLink | None) -> bool:
+    """Return whether a connection goes on; of one that is about to end many messages are on their
+    way then."""
+    return not (link is None or link.peer.is_ending)
 
 
 def _unknown_event(event: str, *_arguments: Any) -> None:

@@ -1,10 +1,13 @@
 """An empty folder of history for a hub that takes over: what another hub had since is in the
 archive, or at the nodes. What this hub had before stays beside it, and lends its whole files."""
 
+import logging
 import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from gpudeck.errors import CommandError
 
 from .archive import sync
 from .archive_index import ArchiveIndex
@@ -14,10 +17,14 @@ from .archive_turns import ArchiveTurn, ArchiveTurnStore
 from .folder import read
 from .manifest import HistoryFile, Manifest, write_whole
 
+log = logging.getLogger("gpudeck.history")
+
 HISTORY, HEADLOG = "history", "headlog"
 ASIDE, DRAFT = "history.before-", "history.taking-over"
 # By then nodes have brought whatever in it was in no archive: their journals reach back a day.
 ASIDE_S = 7 * 86_400.0
+# What was in no archive for longer when it was put aside, nodes may have no more (docs/scale.md).
+BEHIND_MOST_S = 3_600.0
 
 
 def begin_turn(data: Path, turns: ArchiveTurnStore, url: str, now: float) -> None:
@@ -69,14 +76,32 @@ def former_folders(data: Path) -> list[Path]:
 
 
 def clean_up(data: Path, files: Iterable[HistoryFile], now: float) -> None:
-    """Remove from former folders what is in the history of now, and those that are old."""
+    """Remove from former folders what is in the history of now, and those that are old, unless they
+    have the only copy of something."""
     names = [file.name for file in files]
     for folder in former_folders(data):
-        if _number_of(folder.parent) + ASIDE_S < now:
-            shutil.rmtree(folder.parent)
-            continue
         for name in names:
             (folder / name).unlink(missing_ok=True)
+        put_aside_at = _number_of(folder.parent)
+        if put_aside_at + ASIDE_S >= now:
+            continue
+        if has_only_copies(folder, put_aside_at):
+            log.warning("former_history_stays folder=%s why='it was never archived, and nodes may "
+                        "have no more of it'", folder.parent)
+        else:
+            shutil.rmtree(folder.parent)
+
+
+def has_only_copies(folder: Path, put_aside_at: float) -> bool:
+    """Return whether a former folder has files that were in no archive for so long that nodes may
+    not have brought what is in them, or nobody knows."""
+    try:
+        index = ArchiveIndex.open_existing(folder)
+    except CommandError:
+        return True
+    return any((folder / file.name).exists() and file.made_at + BEHIND_MOST_S < put_aside_at
+               and (index is None or index.there(file.name) is None)
+               for file in read(folder).segments.values())
 
 
 def _number_of(aside: Path) -> float:

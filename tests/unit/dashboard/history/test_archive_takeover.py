@@ -370,6 +370,24 @@ def test_a_hub_that_is_back_begins_with_what_the_other_has_archived(site: Site, 
     assert former not in former_folders(back.data)
 
 
+def test_a_former_folder_with_the_only_copy_of_hours_stays(site: Site, change: HubChange) -> None:
+    """Its archive had refused the hub for two hours when another one took over."""
+    assert change.second.step(float(change.end + 70)) is None
+    change.first.history.close()
+    site.now = float(change.end + 7_200)
+    back = site.begin("a")
+    assert back.step(site.now) is None
+    [former] = former_folders(back.data)
+    assert any(former.glob("*/*.parquet"))
+    for name in ("b", "a"):
+        back.history.close()
+        site.now += ASIDE_S + 60
+        back = site.begin(name)
+        assert back.step(site.now) is None
+    assert former in former_folders(back.data)
+    assert any(former.glob("*/*.parquet"))
+
+
 def test_an_archive_of_hubs_with_another_state_is_not_taken(site: Site, change: HubChange) -> None:
     other = tiered(site.folder / "other" / "history", site.bucket, "stranger")
     site.bucket.objects.pop(OWNER)
