@@ -49,6 +49,6 @@ def archive_view(archive: ArchiveMover, single_copy_nodes: int, now: float) -> A
 
 
 ROUTES = (
-    Route("GET archive", ArchiveApi.get, "get_archive", see(Role.VIEWER, PermissionReach.NONE),
+    Route("GET archive", ArchiveApi.get, "get_archive", see(Role.OPERATOR, PermissionReach.NONE),
           "State of the archive of history: whether files reach it, and how far it is behind."),
 )
