@@ -171,7 +171,7 @@ def full_site(folder: Path) -> Iterator[FullSite]:
         state = engines.postgres.database()
 
         def start(name: str) -> StartedPair:
-            return stack.enter_context(StartedPair(folder / name, state, *engines.flags(name)))
+            return stack.enter_context(StartedPair(folder / name, state, *engines.flags))
 
         active = start("one")
         wait_for(lambda: active.is_active, why="the first hub is active")

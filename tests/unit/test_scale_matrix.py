@@ -13,24 +13,20 @@ def numbers(*values: int) -> Numbers:
     return Counter(("GPU-n1-0", value) for value in values)
 
 
-@pytest.mark.parametrize(("by_hub", "missing", "duplicates", "at_both"), [
-    ([numbers(1, 2, 3)], [], [], []),
-    ([numbers(1, 2), numbers(3)], [], [], []),
-    ([numbers(1, 2), numbers(2, 3)], [], [], [2]),
-    ([numbers(1, 3)], [2], [], []),
-    ([numbers(1, 2, 2, 3)], [], [2], []),
-    ([numbers(1, 2, 3, 9)], [], [9], []),  # it was never taken
+@pytest.mark.parametrize(("there", "missing", "duplicates"), [
+    (numbers(1, 2, 3), [], []),
+    (numbers(1, 3), [2], []),
+    (numbers(1, 2, 2, 3), [], [2]),
+    (numbers(1, 2, 3, 9), [], [9]),  # it was never taken
 ])
-def test_samples_are_counted_at_all_hubs(by_hub: list[Numbers], missing: list[int],
-                                         duplicates: list[int], at_both: list[int]) -> None:
-    count = SampleCount(numbers(1, 2, 3), by_hub)
-    assert [[number for _, number in keys]
-            for keys in (count.missing, count.duplicates, count.at_both)
-            ] == [missing, duplicates, at_both]
+def test_samples_are_counted(there: Numbers, missing: list[int], duplicates: list[int]) -> None:
+    count = SampleCount(numbers(1, 2, 3), there)
+    assert [[number for _, number in keys] for keys in (count.missing, count.duplicates)
+            ] == [missing, duplicates]
 
 
 WHOLE = Row("PostgreSQL killed", 10.0, 40.0, blind_s=3.0, within_s=10.0,
-            first_broken_record=None, failed_orders=7, samples=240, at_both=16,
+            first_broken_record=None, failed_orders=7, samples=240,
             commands={"done": 30, "expired": 1})
 
 

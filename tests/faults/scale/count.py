@@ -1,11 +1,12 @@
-"""Count of samples and commands at the end, by what the hubs that are left answer."""
+"""Count of samples at the end, by what the active hub answers, and of those in the mirror."""
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.faults.scale.nodes import GPUS, NUMBER, Progress, gpu_of
-from tests.faults.scale.site import IS_ONE_ARCHIVE, ScaleHub, ScaleSite
+from tests.faults.scale.site import ScaleHub, ScaleSite
+from tests.integration.hubs import wait_for
 
 Numbers = Counter[tuple[str, int]]  # GPU, number of the sample
 AGAIN_S = 5.0
@@ -16,39 +17,27 @@ MOST_LOOKS = 24
 @dataclass
 class SampleCount:
     due: Numbers
-    by_hub: list[Numbers] = field(default_factory=list)  # of each hub that was asked
+    there: Numbers
 
     @property
     def missing(self) -> list[tuple[str, int]]:
-        """Return samples that no hub has."""
-        return [key for key in self.due if not any(numbers[key] for numbers in self.by_hub)]
+        return [key for key in self.due if not self.there[key]]
 
     @property
     def duplicates(self) -> list[tuple[str, int]]:
-        """Return samples that a hub has more than once, and such that were never sent."""
-        return [key for numbers in self.by_hub for key, times in numbers.items()
-                if times > 1 or key not in self.due]
-
-    @property
-    def at_both(self) -> list[tuple[str, int]]:
-        """Return those that two hubs have: docs/scale.md says of which moments."""
-        return [] if len(self.by_hub) < 2 else [key for key in self.by_hub[0]
-                                                if self.by_hub[1][key]]
+        """Return samples that are there more than once, and such that were never sent."""
+        return [key for key, times in self.there.items() if times > 1 or key not in self.due]
 
 
 def count_samples(site: ScaleSite) -> SampleCount:
-    """Ask the active hub for every sample; where each hub has its own archive, then the other."""
+    """Ask the active hub for every sample: it has what the others archived."""
     progress = site.progress
-    count = SampleCount(Counter({(gpu_of(name, at), number): 1 for name, row in progress.items()
-                                 for at in range(GPUS) for number in range(1, row.number + 1)}))
+    due = Counter({(gpu_of(name, at), number): 1 for name, row in progress.items()
+                                 for at in range(GPUS) for number in range(1, row.number + 1)})
+    hub = site.active
+    wait_for(lambda: hub.get("/api/v1/archive")["state"] == "archiving", why="it is joined")
     time.sleep(NEW_S)
-    count.by_hub.append(_steady(site.active, progress))
-    if not IS_ONE_ARCHIVE:
-        first = site.active
-        first.stop()
-        site.wait_whole_at(site.active)
-        count.by_hub.append(_steady(site.active, progress))
-    return count
+    return SampleCount(due, _steady(hub, progress))
 
 
 def count_mirrored(site: ScaleSite, due: Numbers) -> Numbers:

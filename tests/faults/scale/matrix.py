@@ -37,7 +37,6 @@ class Row:
     samples: int = 0
     missing: int = 0
     duplicates: int = 0
-    at_both: int = 0
     commands: dict[str, int] = field(default_factory=dict)  # by end state
     duplicate_commands: int = 0
 
@@ -55,11 +54,11 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         states = ", ".join(f"{count} {state}" for state, count in self.commands.items())
         return (self.fault, f"{self.samples:,}", str(self.missing), str(self.duplicates),
-                str(self.at_both), states, str(self.duplicate_commands), str(self.failed_orders),
+                states, str(self.duplicate_commands), str(self.failed_orders),
                 "whole" if self.first_broken_record is None else "broken", f"{self.blind_s:.1f} s")
 
 
-HEADS = ("fault", "samples", "missing", "doubled", "at both hubs", "commands", "doubled",
+HEADS = ("fault", "samples", "missing", "doubled", "commands", "doubled",
          "not taken", "audit", "not seen whole for")
 
 
@@ -142,7 +141,7 @@ def _add_commands(site: ScaleSite, rows: Sequence[Row]) -> list[str]:
 
 def _add_samples(site: ScaleSite, samples: SampleCount, rows: Sequence[Row]) -> None:
     for name, keys in (("samples", samples.due), ("missing", samples.missing),
-                       ("duplicates", samples.duplicates), ("at_both", samples.at_both)):
+                       ("duplicates", samples.duplicates)):
         for gpu, number in keys:
             for row in _rows_at(rows, site.taken_at(gpu, number)):
                 setattr(row, name, getattr(row, name) + 1)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from dashboard.cli.history import history as history_command
 from dashboard.history.storage.folder import read
 from tests.faults.scale.commands import Commander
 from tests.faults.scale.nodes import GPUS, Control, Progress, gpu_of, replace
@@ -33,27 +32,16 @@ LOOK_EVERY_S = 0.3
 HEARD_WITHIN_S = 3.0
 
 
-def prefix(hub: str) -> str:
-    """Return the place of a hub's archive in the bucket. Each has its own, as long as a standby
-    cannot take over that of the active hub: then this is one for both, and only the hub that is
-    left at the end is asked what there is."""
-    return hub
-
-
-IS_ONE_ARCHIVE = prefix("one") == prefix("two")
-
-
 class Engines(NamedTuple):
     postgres: PostgresServer
     s3: S3Server
     metrics: MetricsServer
 
-    def archive(self, hub: str) -> str:
-        return f"s3://{BUCKET}/{prefix(hub)}?endpoint={self.s3.endpoint}"
-
-    def flags(self, hub: str) -> tuple[str, ...]:
-        """Return the flags of a hub, besides that of its state."""
-        return ("--archive", self.archive(hub), "--archive-after-hours", "0",
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of each hub, besides that of its state."""
+        return ("--archive", f"s3://{BUCKET}/site?endpoint={self.s3.endpoint}",
+                "--archive-after-hours", "0",
                 "--mirror", f"remote-write+{self.metrics.url}/api/v1/write")
 
 
@@ -122,7 +110,7 @@ class ScaleSite:
             commander.start()
 
     def _hub(self, name: str) -> ScaleHub:
-        return ScaleHub(self.folder / name, self.state, *self.engines.flags(name), *GENEROUS)
+        return ScaleHub(self.folder / name, self.state, *self.engines.flags, *GENEROUS)
 
     def _start_crowd(self) -> "subprocess.Popen[bytes]":
         folder = self.folder / "nodes"
@@ -166,21 +154,11 @@ class ScaleSite:
                  why="the whole fleet is live")
         wait_for(lambda: all(hub.ready() is not None for hub in self.hubs), why="both answer")
 
-    def wait_whole_at(self, hub: ScaleHub) -> None:
-        now = time.time()
-        wait_for(lambda: self.viewer.active is hub and self.viewer.whole_at[-1] > now,
-                 why=f"the whole fleet is live at {hub.folder.name}")
-
     def lose_disk(self, hub: ScaleHub) -> None:
-        """Throw a hub's folder away and make another from its archive, as docs/scale.md says."""
+        """Throw a hub's folder away."""
         shutil.rmtree(hub.folder)
         other = next(one for one in self.hubs if one is not hub)
         copy_key(other.folder, hub.folder)
-        where = ["--data", str(hub.folder)]
-        if not IS_ONE_ARCHIVE:
-            history_command(["from-archive", "--archive", self.engines.archive(hub.folder.name),
-                             *where])
-            history_command(["own-archive", *where])
 
     def settle(self) -> None:
         """Take no more samples, and wait until the hub has stored what there is."""
