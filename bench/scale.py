@@ -44,7 +44,7 @@ QUICK = ScaleSizes((12,), 0, 1.0, 4.0, 4.0)
 
 
 class StartedPair(StartedHub, PairedHub):
-    """A hub of a pair that is a process of its own, to be measured."""
+    """Hub of a pair in a separate process, so that its CPU can be measured."""
 
 
 class FullSite(NamedTuple):

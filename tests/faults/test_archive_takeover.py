@@ -24,6 +24,7 @@ from tests.faults.test_lost_disk import (
     flaws_in,
     nodes_of,
     read_seconds,
+    start_server,
     url,
 )
 from tests.integration.hubs import wait_for
@@ -31,8 +32,9 @@ from tests.integration.standbys import PairedHub
 from tests.integration.test_standby import copy_key
 from tests.patience import GIVE_UP_S
 from tests.postgres import PostgresServer, a_server
-from tests.s3_server import BUCKET, S3Server, s3_server
+from tests.s3_server import BUCKET, S3Server
 
+__all__ = ["start_server"]  # the fixture
 JOINING = re.compile(r"^gpudeck_archive_joining (\S+)$", re.M)
 FROZEN_S = 20.0
 
@@ -40,15 +42,6 @@ FROZEN_S = 20.0
 @pytest.fixture(name="postgres", scope="module")
 def _postgres() -> Iterator[PostgresServer]:
     with a_server() as server:
-        yield server
-
-
-@pytest.fixture(name="server")
-def _server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    monkeypatch.setattr("agent.link.protocol.BACK_OFF_MAX_S", 0.3)
-    with s3_server() as server:
-        for name, value in server.keys.items():
-            monkeypatch.setenv(name, value)
         yield server
 
 

@@ -238,7 +238,7 @@ def lose_the_disk(tmp_path: Path, server: S3Server, state: State) -> tuple[list[
 
 
 @pytest.fixture(name="server")
-def _server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+def start_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     monkeypatch.setattr("agent.link.protocol.BACK_OFF_MAX_S", 0.3)
     with s3_server() as server:
         for name, value in server.keys.items():

@@ -64,7 +64,7 @@ def _while_fresh(moment: EvaluationContext, numbers: dict[str, Floats]) -> dict[
 
 def _is_old(moment: EvaluationContext) -> Mask:
     """Return, for each node, whether its host sample is old."""
-    return moment.cached("old host samples", lambda: 
+    return moment.cached("old host samples", lambda:
                          moment.mono - moment.of_nodes("host_mono") > HOST_STALE_AFTER_S)
 
 

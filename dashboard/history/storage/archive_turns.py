@@ -44,6 +44,6 @@ class ArchiveTurnStore(SqlStore):
             put(self._db, "meta", [(META_KEY, msgspec.json.encode(turn).decode())])
 
 
-# Opens the store over a connection of its own, for a native thread. A change by it fails when
+# Opens the store over a separate connection, for a native thread. A change by it fails when
 # another hub has had its turn since.
 OpenTurns = Callable[[], AbstractContextManager[ArchiveTurnStore]]
